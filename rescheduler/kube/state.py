@@ -39,6 +39,7 @@ class Pending:
 
     replaced: bool = False  #: objects not in *latest* are gone
     latest: dict[str, Object | None] = field(default_factory=dict)  #: None: gone
+    changed: set[str] = field(default_factory=set)  #: keys of *latest* that changed after the list
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,9 @@ class Inbox:
                 known[change.key] = change.unreadable
             else:
                 known.pop(change.key, None)
-            self._pending.setdefault(kind, Pending()).latest[change.key] = change.object
+            pending = self._pending.setdefault(kind, Pending())
+            pending.latest[change.key] = change.object
+            pending.changed.add(change.key)
             self._versions[kind] = change.resource_version
             if isinstance(change.last, Node):
                 self._departed.append(change.last)
@@ -320,21 +323,26 @@ class _ReadyTimes:
         if pending.replaced:
             self._times = {key: time for key, time in self._times.items() if key in pending.latest}
         now = self._clock.monotonic()
-        for key, pod in pending.latest.items() if self._listed else ():
-            if not isinstance(pod, Pod) or pod.ready_since is None:
+        for key in pending.latest if self._listed else pending.changed:
+            pod = pending.latest[key]
+            if not isinstance(pod, Pod) or not pod.ready:
                 self._times.pop(key, None)
             elif not self._is_known(pod):
                 self._times[key] = now
         self._listed |= pending.replaced
 
     def of(self, pod: Pod) -> float | None:
-        if pod.ready_since is None:
+        if not pod.ready:
             return None
         return self._times.get(pod.key) if self._is_known(pod) else self._clock.monotonic()
 
     def _is_known(self, pod: Pod) -> bool:
         known = self._pods.get(pod.key)
-        return known is not None and (known.uid, known.ready_since) == (pod.uid, pod.ready_since)
+        return known is not None and _readiness(known) == _readiness(pod)
+
+
+def _readiness(pod: Pod) -> tuple[str, bool, str | None]:
+    return pod.uid, pod.ready, pod.ready_since
 
 
 class _Classes:

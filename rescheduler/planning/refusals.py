@@ -39,10 +39,13 @@ KindLabels: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
 def refusing_nodes(labels: Mapping[str, str], policy: Policy, reason: str) -> KindLabels:
-    """Return what the nodes have in common that are expected to refuse for this *reason*, as one with *labels* did."""
+    """Return what the nodes have in common that are expected to refuse for this *reason*, as one with *labels* did.
+
+    A full node is known by its hostname. Without this label it counts as any other of its kind.
+    """
     pool = (label_name(labels, key) for key in policy.spot_pool_labels)
     spot = (label.key for group in policy.spot_label.alternatives for label in group)
-    itself = (HOSTNAME,) if reason.startswith(_FULL) else ()
+    itself = (HOSTNAME,) if reason.startswith(_FULL) and HOSTNAME in labels else ()
     return tuple((key, labels.get(key)) for key in dict.fromkeys((*pool, *spot, *itself)))
 
 
@@ -64,8 +67,8 @@ class KubeletRefusal(msgspec.Struct, frozen=True):
 
     @property
     def of_full_node(self) -> bool:
-        """Whether the node had no room."""
-        return self.reason.startswith(_FULL)
+        """Whether the node had no room, and no other is meant."""
+        return self.reason.startswith(_FULL) and any(key == HOSTNAME for key, _ in self.nodes)
 
     @property
     def until(self) -> datetime:

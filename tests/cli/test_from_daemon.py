@@ -195,7 +195,7 @@ def test_cooldowns_and_owners_that_are_set_aside_are_those_of_the_daemon() -> No
 
 
 def test_what_kubelets_have_refused_is_that_of_the_daemon() -> None:
-    """The daemon remembers it for a day, of pods of this template and such nodes. Of a full node, for minutes."""
+    """The daemon remembers it for a day, of pods of this template and such nodes. Of one full node, for minutes."""
     web = digest(snapshot([pod("web-1", "od")]).pods["default/web-1"].cls)
     kind = refusing_nodes(node("spot")["metadata"]["labels"], Policy(), "SysctlForbidden")
     now, day = SystemClock().now(), timedelta(hours=24)
@@ -208,8 +208,11 @@ def test_what_kubelets_have_refused_is_that_of_the_daemon() -> None:
 
     assert refused() == ["kubelet-refused"]
     assert refused(ago=day) == refused("another template") == refused(labels=(("pool", "another"),)) == []
-    assert refused(why="OutOfpods", ago=timedelta(minutes=9)) == ["kubelet-refused"]
-    assert refused(why="OutOfpods", ago=timedelta(minutes=10)) == []
+    without_name = kind, timedelta(hours=23), "OutOfpods"
+    assert refused(web, *without_name) == ["kubelet-refused"]
+    named = (*kind, ("kubernetes.io/hostname", "spot"))
+    assert refused(web, named, timedelta(minutes=9), "OutOfpods") == ["kubelet-refused"]
+    assert refused(web, named, timedelta(minutes=10), "OutOfpods") == []
 
 
 def test_the_first_line_says_that_nothing_is_drained_now() -> None:

@@ -21,6 +21,7 @@ from tests.kube.conftest import HastyClock, eventually
 from tests.kube.edge import ReceivedRequest, Reply, ResetReply, ScriptedApiServer, StallReply, Step, WatchReply, status
 
 NAMESPACES = Resource("Namespace", "/api/v1/namespaces")
+PODS = next(resource for resource in RESOURCES if resource.kind == "Pod")
 DRIVERS = Resource("CSIDriver", "/apis/storage.k8s.io/v1/csidrivers", optional=True)
 PATH = NAMESPACES.path
 
@@ -398,15 +399,18 @@ class SteppedClock(HastyClock):
         return self.at
 
 
+def readiness(name: str, since: int | None, uid: str = "") -> dict[str, Any]:
+    """Return a pod that is Ready *since* a second; at an unknown time if it is 0, not at all if it is None."""
+    ready = {"status": str(since is not None)} | (
+        {"lastTransitionTime": f"2026-01-01T12:00:0{since}Z"} if since else {}
+    )
+    meta = {"name": name, "namespace": "team", "uid": uid or name}
+    return {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"conditions": [{"type": "Ready", **ready}]}}
+
+
 def test_the_moment_at_which_a_pod_was_seen_to_become_ready(edge: ScriptedApiServer, client: Client) -> None:
     """It is known for pods that were not Ready in the first list, and for each new state of the others."""
-    clock, lines, pods = SteppedClock(), WatchScript(), next(each for each in RESOURCES if each.kind == "Pod")
-
-    def of(name: str, since: int | None, uid: str = "") -> dict[str, Any]:
-        stamp = f"2026-01-01T12:00:0{since}Z"
-        ready = {"status": "False"} if since is None else {"status": "True", "lastTransitionTime": stamp}
-        meta = {"name": name, "namespace": "team", "uid": uid or name}
-        return {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"conditions": [{"type": "Ready", **ready}]}}
+    clock, lines, of = SteppedClock(), WatchScript(), readiness
 
     def watched(kind: str, manifest: dict[str, Any]) -> None:
         last = manifest["metadata"] | {"resourceVersion": str(int(clock.at))}
@@ -419,9 +423,9 @@ def test_the_moment_at_which_a_pod_was_seen_to_become_ready(edge: ScriptedApiSer
         assert isinstance(decoded, Pod)
         return state.became_ready(decoded)
 
-    edge.on("GET", pods.path, Reply(page().body | {"kind": "PodList", "items": [of("a", 1), of("b", None)]}))
-    edge.on_watch(pods.path, WatchReply(lines, end="hang"))
-    with reading(client, clock, pods) as state:
+    edge.on("GET", PODS.path, Reply(page().body | {"kind": "PodList", "items": [of("a", 1), of("b", None)]}))
+    edge.on_watch(PODS.path, WatchReply(lines, end="hang"))
+    with reading(client, clock, PODS) as state:
         eventually(lambda: len(state.snapshot().pods) == 2)
         assert seen(of("a", 1)) is None
         watched("MODIFIED", of("b", 2))
@@ -433,8 +437,31 @@ def test_the_moment_at_which_a_pod_was_seen_to_become_ready(edge: ScriptedApiSer
         watched("DELETED", of("c", 3))
         watched("ADDED", of("c", 3, uid="another"))
         assert seen(of("c", 3, uid="another")) == 1060.0
+        watched("MODIFIED", of("b", 0))  # its condition has no time
+        assert seen(of("b", 0)) == 1070.0
         # What another client sees before this one: now.
-        assert [seen(each) for each in (of("b", 5), of("c", 3), of("d", 3))] == [1060.0] * 3
+        assert [seen(each) for each in (of("b", 5), of("c", 3), of("d", 3))] == [1070.0] * 3
+        lines.end()
+
+
+def test_pods_that_became_ready_before_the_first_snapshot_were_not_ready_in_the_first_list(
+    edge: ScriptedApiServer, client: Client
+) -> None:
+    """Nothing asks for the snapshot as long as another kind cannot be read."""
+    clock, lines = SteppedClock(), WatchScript()
+    edge.on(
+        "GET", PODS.path, Reply(page().body | {"kind": "PodList", "items": [readiness("a", 1), readiness("b", None)]})
+    )
+    edge.on_watch(PODS.path, WatchReply(lines, end="hang"))
+    with reading(client, clock, PODS) as state:
+        eventually(lambda: state.synced)
+        later = readiness("b", 2)
+        lines.send({"type": "MODIFIED", "object": {"kind": "Pod", **later}})
+        clock.at += 10
+        lines.send({"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "30"}}})
+        eventually(lambda: state.ages() == {"Pod": 0.0})
+        a, b = (state.snapshot().pods[f"team/{name}"] for name in "ab")
+        assert (state.became_ready(a), state.became_ready(b)) == (None, 1010.0)
         lines.end()
 
 
