@@ -58,12 +58,16 @@ class NodeWorths:
         """Return the part of the price of *node* that commitments pay."""
         return self._parts.get(node, _NOTHING)
 
-    def of(self, node: str, pods: Callable[[str], Iterable[Pod]], *, unpaid: bool = False) -> MoveWorth:
+    def of(
+        self, node: str, pods: Callable[[str], Iterable[Pod]], *, unpaid: bool = False, given: Sequence[Pod] = ()
+    ) -> MoveWorth:
         """Return the worth of *node*; if it is *unpaid*, as if there were no commitments.
 
-        *pods* returns the pods that must move from it.
+        *pods* returns the pods that must move from it; those *given* move before.
         """
         key = node, _NOTHING if unpaid else self.paid(node)
+        if given:
+            return self._computed(node, [*pods(node), *given], key[1])
         change = self.snapshot.placed_on.get(node, 0), self.snapshot.edited_on.get(node, 0)
         known = self._known.get(key)
         if known is None or known[0] != change:

@@ -19,7 +19,7 @@ from rescheduler.planning.forms import instant
 from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.node_worths import NodeWorths
-from rescheduler.planning.outcome import Blocker, DrainKind, Planning, Purpose, Reason, Verdict
+from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Planning, Purpose, Reason, Verdict
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
 from rescheduler.planning.placement.pending import PendingRoom, QueuedClass, pending_room
@@ -353,6 +353,11 @@ class PlanningRound:
     def worth_of(self, node: str) -> MoveWorth:
         """Return what *node* is worth for the moves of its pods."""
         return self.worths.of(node, self.must_move)
+
+    def worth_of_plan(self, plan: Plan) -> MoveWorth:
+        """Return what the node of *plan* is worth for all moves of it, also of the pods that make room first."""
+        given = [self.snapshot.pods[str(placement.pod)] for each in plan.first for placement in each.placements]
+        return self.worths.of(plan.node, self.must_move, given=given)
 
     def removing(self, nodes: Sequence[str]) -> "PlanningRound":
         """Return the inputs for the removal of *nodes*, whose pods may go to any other node if the policy says so.

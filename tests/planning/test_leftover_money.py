@@ -12,7 +12,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.money.worth import summed
-from rescheduler.planning.outcome import Planning
+from rescheduler.planning.outcome import Plan, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Leftovers, Policy
 from rescheduler.planning.what_if.overview import worths_of
@@ -115,3 +115,50 @@ def test_leftovers_never_save_less(seed: int) -> None:
         saved(planned(cluster, prices, each), cluster, prices) for each in (Leftovers.OFF, Leftovers.MOVE)
     )
     assert without <= found + Decimal("1e-6")
+
+
+# --min-worth
+
+
+def makes_room(given: int) -> list[Manifest]:
+    """Return a node whose only pod is a leftover, and one that stays, and gives so many of its pods to make room."""
+    return [
+        *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), node("s", cpu="8")),
+        *(pod("b-1", "od-1", cpu="3", **PIN), pod("k-1", "od-2", cpu="1", **STAYS)),
+        *(pod(f"w-{number}", "od-2", cpu=f"{3000 // given}m") for number in range(given)),
+    ]
+
+
+#: A move of 30 pods, of which one costs 2, and of one that has no other replica.
+COST: Final = 30 + 2.0
+SAVED: Final = 730 * (Decimal("0.20") - 3 * Decimal("0.01"))  #: per month
+
+
+@pytest.mark.parametrize("price", ["0.1", "0.2", "5"])
+@pytest.mark.parametrize("share", [0.0, 0.95, 1.05, 10.0])
+def test_what_other_nodes_give_counts_for_the_worth_and_their_own_worth_does_not(price: str, share: float) -> None:
+    per_move = float(SAVED) / COST
+    by_node = {"od-1": Decimal("0.20"), "od-2": Decimal(price)}
+    prices, cluster = replace(PRICES, by_node=by_node), snapshot(makes_room(30))
+    circumstances = replace(CIRCUMSTANCES, prices=prices)
+    policy = Policy(leftovers=Leftovers.MOVE, budgets_in_steps=True, min_worth=share * per_move)
+    planner = Planner(cluster, policy)
+    for planning in (planner.plan_all(circumstances), planner.first_plan(circumstances)):
+        assert [plan.node for plan in planning.plans] == (["od-1"] if share < 1 else [])
+        reasons = {each.node: each.blockers for each in planning.rejected}
+        if share < 1:
+            [plan] = planning.plans
+            assert planner.moves(planning, circumstances).worths["od-1"].per_move == pytest.approx(per_move)
+            again = planner.look_again(plan.next.node, circumstances, purpose=plan.next.purpose)
+            assert isinstance(again, Plan)
+        else:
+            [blocker] = [each for each in reasons["od-1"] if each.reason is Reason.NOT_WORTH_IT]
+            assert f"{per_move:.2f} for a move" in blocker.detail
+
+
+def test_a_node_without_what_others_give_is_judged_as_any_other() -> None:
+    objects = [each for each in makes_room(1) if each["metadata"]["name"] != "w-0"]
+    cost = 2.0
+    for least, found in ((0.9 * 146 / cost, {"od-1"}), (1.1 * 146 / cost, set[str]())):
+        prices = replace(PRICES, by_node={"od-1": Decimal("0.20")})
+        assert freed(objects, prices, min_worth=least) == found

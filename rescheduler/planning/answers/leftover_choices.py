@@ -21,6 +21,7 @@ from rescheduler.planning.answers.leftover_values import FEW, Rank, Values
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.examined import Examined, examine
 from rescheduler.planning.money.worth import NOTHING, Value
+from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.placement.packing import Effort, Placed, Stuck, WantedReasons
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.question import Attempt, Question, at_once
@@ -65,6 +66,11 @@ LeftoverChoice: TypeAlias = tuple[EmptiedNode, ...]
 def rank_of(choice: LeftoverChoice, values: Values) -> Rank:
     """Return how good a choice is, as far as is known before its pods have places: the better one has the higher."""
     return values.of([each.candidate.node for each in choice]), -sum(each.moves for each in choice)
+
+
+def _concerns_the_node(blocker: Blocker) -> bool:
+    """Return whether *blocker* keeps all pods: also those that a node gives which is not emptied."""
+    return blocker.pod is None and blocker.reason is not Reason.NOT_WORTH_IT
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +328,7 @@ class LeftoverSearch:
     def _movable(self, row: int) -> Sequence[Pod]:
         """Return the pods that may be evicted from the node in *row*, and run on spot nodes, the smallest first."""
         examined = self._givers.get(row)
-        if examined is None or examined.candidate.surges or any(each.pod is None for each in examined.blockers):
+        if examined is None or examined.candidate.surges or any(map(_concerns_the_node, examined.blockers)):
             return ()
         movers, pins, of = examined.candidate.movers, self._base.pins, self._base.replacements.of
         kept = {*(each.pod for each in examined.blockers), *self._shared.volumes.together(movers)}

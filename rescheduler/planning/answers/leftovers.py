@@ -4,9 +4,9 @@ A choice of nodes (:mod:`rescheduler.planning.answers.leftover_choices`) is play
 scheduler's scoring. A node on which a leftover could land stays, and the search is repeated without it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from msgspec import structs
@@ -16,6 +16,7 @@ from rescheduler.planning.answers.leftover_choices import EFFORT, EmptiedNode, L
 from rescheduler.planning.answers.leftover_values import FEW, Values
 from rescheduler.planning.answers.survival import Survival, longest_beginning
 from rescheduler.planning.examined import examine
+from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Reason, Rejected, counted_on, in_steps
 from rescheduler.planning.placement.forecast import PLAYS, objection, with_forecast
@@ -43,8 +44,8 @@ def plan_leftovers(
     *,
     most: int | None,
     alone: Sequence[Plan] | None,
-) -> tuple[Plan, ...]:
-    """Return *plans* and those of further nodes, in the order in which they are carried out.
+) -> tuple[tuple[Plan, ...], Mapping[str, Blocker]]:
+    """Return *plans* and those of further nodes, in the order in which they are carried out, and what is not worth it.
 
     With *alone*, the plans in sequence without leftovers, of which *plans* are the first, nodes of few are chosen in
     place of theirs if more is freed so. At most *most* plans are added, all of them with forecasts. Of a group of
@@ -52,13 +53,14 @@ def plan_leftovers(
     """
     few = alone is not None and are_few(shared)
     if not few and most is not None and any(plan.placements for plan in plans):
-        return tuple(plans)
+        return tuple(plans), {}
     before = [plan for plan in plans if plan.surges or not plan.placements] if few else plans
     replaced = [plan for plan in alone or () if few and plan.node not in {each.node for each in before}]
     forecasts = shared.forecaster.effort(shared.policy.planning_timeout)
     terms = _Terms(shared, prices, survival, most, forecasts)
     found = _found(terms, before, replaced, every=few)
-    return (*before, *found[:most]) if any(plan.leftovers for plan in found) else tuple(plans)
+    chosen = (*before, *found[:most]) if any(plan.leftovers for plan in found) else tuple(plans)
+    return chosen, terms.unworthy
 
 
 def are_few(shared: PlanningRound) -> bool:
@@ -75,6 +77,7 @@ class _Terms:
     survival: Survival
     most: int | None  #: of the plans that are carried out; None: they are only displayed
     forecasts: Effort
+    unworthy: dict[str, Blocker] = field(default_factory=dict)  #: why nodes are not worth what others would give
 
 
 def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, every: bool) -> Sequence[Plan]:
@@ -273,6 +276,13 @@ class _Play:
         return within
 
     def _pays(self, plan: Plan) -> bool:
-        """Return whether the node costs more than its pods, and those given for it, on spot nodes."""
+        """Return whether the node costs more than its pods, and those given for it, on spot nodes, and is worth it."""
+        least, currency = self._base.policy.min_worth, self._terms.prices.currency
+        blocker = self._base.worth_of_plan(plan).blocker(least, currency) if least and plan.first else None
+        if blocker is not None:
+            given = count(len(plan.moves) - len(plan.placements), "pod")
+            detail = f"with {given} that other nodes give to make room, {blocker.detail}"
+            self._terms.unworthy[plan.node] = replace(blocker, detail=detail)
+            return False
         cost = self._values.costs([*self._found, plan.node])[plan.node]
         return cost is None or cost > self._values.share(plan)
