@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import islice
+from operator import ge, lt
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -43,7 +44,7 @@ class EmptiedNode:
 
     examined: Examined
     leftovers: tuple[Pod, ...]  #: of its incoming pods
-    value: Value = NOTHING  #: if it is the only one
+    value: Value = NOTHING  #: if it is the only one, and its pods cost nothing on spot nodes
     given: tuple[Candidate, ...] = ()  #: what nodes that stay give before
 
     @property
@@ -118,7 +119,9 @@ class LeftoverSearch:
         self._shared.room.filters.refresh(pod.cls for each in examined.values() for pod in each.incoming)
         found = [node for name, each in examined.items() if name not in kept and (node := self._node(each)) is not None]
         values.judge([node.candidate.node for node in found])
-        found = [replace(node, value=values.of([node.candidate.node])) for node in found]
+        found = [
+            replace(node, value=values.of([node.candidate.node], {node.candidate.node: Decimal(0)})) for node in found
+        ]
         self._values, possible = values, (node for node in found if self._first.allows(node) and node.value != NOTHING)
         self._nodes = [node for node in possible if every or node.leftovers]
         self.few = len(self._nodes) <= FEW  #: whether the orders are searched
@@ -128,7 +131,7 @@ class LeftoverSearch:
         rows = [each for each in self._shared.room.targets.rows.tolist() if each not in self._base.groups.spot.rows_set]
         self._receivers = sorted(rows, key=lambda each: each not in never)
         self._complete: list[LeftoverChoice] = []
-        self._wanted = NOTHING  #: what further sequences have to be worth
+        self._wanted: tuple[Value, ...] = (NOTHING, NOTHING)  #: what further sequences have to be worth, in one way
         self._seen = set[tuple[frozenset[int], frozenset[int]]]()
         self._movable_on: dict[int, Sequence[Pod]] = {}
 
@@ -151,6 +154,11 @@ class LeftoverSearch:
     def _rank_of(self, choice: LeftoverChoice) -> Rank:
         return rank_of(choice, self._values)
 
+    def _bounds(self, choice: LeftoverChoice) -> tuple[Value, ...]:
+        """Return what *choice* is expected to save, and at most: if its pods cost nothing on spot nodes."""
+        names = [each.candidate.node for each in choice]
+        return self._values.of(names), self._values.of(names, dict.fromkeys(names, Decimal(0)))
+
     def choices(self) -> list[LeftoverChoice]:
         """Return the best choices that were found, the best first: of few nodes some, of many one."""
         by_name = sorted(self._nodes, key=lambda node: node.candidate.node)
@@ -168,8 +176,8 @@ class LeftoverSearch:
         """
         state = done.emptied, done.stays
         left = [node for node in self._nodes if node.candidate.row not in done.emptied | done.stays]
-        possible = self._rank_of((*done.choice, *left))[0]
-        if state in self._seen or possible < self._wanted:
+        possible = self._bounds((*done.choice, *left))
+        if state in self._seen or all(map(lt, possible, self._wanted)):
             return
         self._seen.add(state)
         last, mark = True, self._trial.savepoint()
@@ -182,9 +190,9 @@ class LeftoverSearch:
                 last = False
                 self._go_on(replace(further, stays=further.stays | landed))
             self._trial.revert(mark)
-        if last and (value := self._rank_of(done.choice)[0]) >= self._wanted:
+        if last and any(map(ge, found := self._bounds(done.choice), self._wanted)):
             self._complete.append(done.choice)
-            self._wanted = value
+            self._wanted = tuple(map(max, found, self._wanted))
 
     def _next(self, done: _Sequence, left: Sequence[EmptiedNode]) -> Sequence[tuple[EmptiedNode, frozenset[int]]]:
         """Return which nodes may be emptied next, with the rows where their leftovers land.
