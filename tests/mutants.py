@@ -326,8 +326,8 @@ MUTANTS: Final = (
     _of_plan(
         "a round without a plan stands until the next commitment ends",
         "planning_round.py",
-        "    ends = _next_expiry(names, snapshot, policy, now), circumstances.prices.next_end(now.date())\n",
-        "    ends = (_next_expiry(names, snapshot, policy, now),)\n",
+        "        ends = older, prices.next_end(now.date()), deadlines.take()\n",
+        "        ends = older, deadlines.take()\n",
         "test_drain_order.py",
     ),
     Mutant(
@@ -945,6 +945,27 @@ MUTANTS: Final = (
         "        if emptied.given and not self._follows(",
         "        if not emptied.given and not self._follows(",
         "test_leftovers.py",
+    ),
+    _of_plan(
+        "leftovers move where that saves most, without the share of spot nodes",
+        "answers/leftover_values.py",
+        "max(cost - share, Decimal(0))",
+        "max(cost, Decimal(0))",
+        "test_leftover_money.py",
+    ),
+    _of_plan(
+        "what nodes give to make room counts for --min-worth",
+        "answers/leftovers.py",
+        "        if blocker is not None:\n            given",
+        "        if False:\n            given",
+        "test_leftover_money.py",
+    ),
+    _of_plan(
+        "commitments pay first for nodes that rules keep",
+        "planning_round.py",
+        "shared.worths.cover(sorted(names, key=shared.is_kept))",
+        "shared.worths.cover(names)",
+        "test_min_worth.py",
     ),
     _of_plan(
         "leftovers of a node that is worth less move if the better one cannot be emptied",

@@ -9,7 +9,7 @@ from typing import Final
 
 from predicates.objects import Node, ObjectMeta, Pod
 from rescheduler.planning.budgets import OF_BUDGETS, Evictions, RemainingDisruptions
-from rescheduler.planning.outcome import Blocker, PodRef, Reason, Surge
+from rescheduler.planning.outcome import Blocker, DrainKind, PodRef, Reason, Surge
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Destination, Policy
@@ -163,7 +163,8 @@ def _vetoes_of_pods(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blo
 
 @drain_rule(Reason.NOT_WORTH_IT, of_pods=False)
 def _not_worth_it(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    if not (least := shared.policy.min_worth):
+    least, empties = shared.policy.min_worth, shared.kind is not DrainKind.MAKES_ROOM
+    if not least or not empties:
         return ()
     return filter(None, [shared.worth_of(subject.node.name).blocker(least, shared.circumstances.prices.currency)])
 

@@ -58,12 +58,16 @@ class NodeWorths:
         """Return the part of the price of *node* that commitments pay."""
         return self._parts.get(node, _NOTHING)
 
-    def of(self, node: str, pods: Callable[[str], Iterable[Pod]], *, unpaid: bool = False) -> MoveWorth:
+    def of(
+        self, node: str, pods: Callable[[str], Iterable[Pod]], *, unpaid: bool = False, given: Sequence[Pod] = ()
+    ) -> MoveWorth:
         """Return the worth of *node*; if it is *unpaid*, as if there were no commitments.
 
-        *pods* returns the pods that must move from it.
+        *pods* returns the pods that must move from it; those *given* move before.
         """
         key = node, _NOTHING if unpaid else self.paid(node)
+        if given:
+            return self._computed(node, [*pods(node), *given], key[1])
         change = self.snapshot.placed_on.get(node, 0), self.snapshot.edited_on.get(node, 0)
         known = self._known.get(key)
         if known is None or known[0] != change:
@@ -74,12 +78,17 @@ class NodeWorths:
         """Return what it costs to move *pods*."""
         return sum(map(self._cost, pods))
 
+    def share(self, pods: Iterable[Pod]) -> float:
+        """Return the mean share of *pods* of the prices of spot nodes per hour; 0 if it is not known."""
+        share = sum(self._place(pod.cls)[1] for pod in pods)
+        return 0.0 if np.isnan(share) else share
+
     def _computed(self, node: str, pods: Sequence[Pod], part: Decimal) -> MoveWorth:
-        cost, share = self.cost(pods), sum(self._place(pod.cls)[1] for pod in pods)
+        cost = self.cost(pods)
         price = self.circumstances.prices.per_hour(node_facts(self.snapshot, node, spot=False))
         if price is None:
             return MoveWorth(len(pods), cost, None)
-        net = float(price * (1 - part)) - (0.0 if np.isnan(share) else share)
+        net = float(price * (1 - part)) - self.share(pods)
         return MoveWorth(len(pods), cost, max(net, 0.0) * HOURS_PER_MONTH)
 
     def _cost(self, pod: Pod) -> float:

@@ -397,12 +397,21 @@ class Planning:
         """Return the verdicts that are rejections."""
         return tuple(verdict for verdict in self.verdicts if isinstance(verdict, Rejected))
 
-    def with_plans(self, plans: Collection[Plan], rejected: Iterable[Rejected] = ()) -> "Planning":
-        """Return the planning with *plans* in place of its own, and further nodes that are *rejected*."""
-        if tuple(plans) == self.plans:
+    def with_plans(
+        self, plans: Collection[Plan], because: Mapping[str, Blocker], rejected: Iterable[Rejected] = ()
+    ) -> "Planning":
+        """Return the planning with *plans* in place of its own, and further nodes that are *rejected*.
+
+        *because* are further reasons why nodes are rejected, by their names.
+        """
+        if tuple(plans) == self.plans and not because:
             return self
         planned = {plan.node for plan in plans}
-        others = tuple(verdict for verdict in self.rejected if verdict.node not in planned)
+        left = (verdict for verdict in self.rejected if verdict.node not in planned)
+        others = [
+            replace(each, blockers=(because[each.node], *each.blockers)) if each.node in because else each
+            for each in left
+        ]
         return replace(self, verdicts=(*plans, *rejected, *others), upper_bound=None)
 
 

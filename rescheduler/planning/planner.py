@@ -125,12 +125,14 @@ class Planner:
         if known is None or known[0] != key or circumstances.now >= known[2]:
             circumstances.deadlines.take()
             own = [plan for plan in planning.plans if plan not in before]
-            found = plan_leftovers(shared, before, circumstances.prices, self._survival, most=most, alone=alone)
+            found, because = plan_leftovers(
+                shared, before, circumstances.prices, self._survival, most=most, alone=alone
+            )
             until = circumstances.deadlines.take() or FOREVER
             nodes = {plan.node for plan in own}
             known = self._leftovers = (
                 key,
-                planning.with_plans([*own, *(plan for plan in found if plan.node not in nodes)]),
+                planning.with_plans([*own, *(plan for plan in found if plan.node not in nodes)], because),
                 until,
             )
         return known[1]
@@ -271,15 +273,18 @@ class Planner:
 
     def moves(self, planning: Planning, circumstances: Circumstances) -> PlanMoves:
         """Return what the moves of *planning* cost, and the worths of nodes with plans and of those not worth it."""
-        judged, because = [plan.node for plan in planning.plans], Reason.NOT_WORTH_IT
-        judged += [node.node for node in planning.rejected for why in node.blockers if why.reason is because]
-        return PlanMoves(self.worths(judged, circumstances), self.move_cost(planning.plans, circumstances))
+        shared, because = self.round(circumstances), Reason.NOT_WORTH_IT
+        left = [node.node for node in planning.rejected for why in node.blockers if why.reason is because]
+        planned = {plan.node: shared.worth_of_plan(plan) for plan in planning.plans}
+        cost = sum(worth.cost for worth in planned.values())
+        alone = self.worths(left, circumstances).items()
+        kept = {node: worth for node, worth in alone if worth.blocker(self._policy.min_worth, "") is not None}
+        return PlanMoves(planned | kept, cost)
 
     def move_cost(self, plans: Sequence[Plan], circumstances: Circumstances) -> float:
         """Return what the moves of *plans* cost, also of the pods that make room."""
-        shared, pods = self.round(circumstances), self._snapshot.pods
-        given = (pods[str(placement.pod)] for plan in plans for each in plan.first for placement in each.placements)
-        return sum(shared.worth_of(plan.node).cost for plan in plans) + shared.worths.cost(given)
+        shared = self.round(circumstances)
+        return sum(shared.worth_of_plan(plan).cost for plan in plans)
 
     def relevant_pods(self, circumstances: Circumstances) -> Iterator[Pod]:
         """Return all pods that would have to move, node by node in drain order, then the pending pods."""
@@ -310,12 +315,13 @@ class Planner:
     def leftovers_moved(self, planning: Planning, circumstances: Circumstances, prices: PriceList) -> Planning:
         """Return *planning*, of all nodes in sequence, with what ``--leftovers=move`` frees."""
         shared = self.round(circumstances)
-        plans = plan_leftovers(shared, planning.plans, prices, self._survival, most=None, alone=planning.plans)
+        alone = planning.plans
+        plans, because = plan_leftovers(shared, alone, prices, self._survival, most=None, alone=alone)
         planned = {plan.node for plan in plans}
-        if not (nodes := [plan.node for plan in planning.plans if plan.node not in planned]):
-            return planning.with_plans(plans)
+        if not (nodes := [plan.node for plan in alone if plan.node not in planned]):
+            return planning.with_plans(plans, because)
         found, rejected = left_out(shared, nodes, plans, self._survival)
-        return planning.with_plans([*plans, *found], rejected)
+        return planning.with_plans([*plans, *found], because, rejected)
 
     def certificate(
         self,

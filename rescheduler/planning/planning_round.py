@@ -19,17 +19,26 @@ from rescheduler.planning.forms import instant
 from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.node_worths import NodeWorths
-from rescheduler.planning.outcome import Blocker, DrainKind, Planning, Purpose, Reason, Verdict
+from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Planning, Purpose, Reason, Verdict
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
 from rescheduler.planning.placement.pending import PendingRoom, QueuedClass, pending_room
 from rescheduler.planning.placement.preemption import YieldingPods
 from rescheduler.planning.plain_pods import PlainPods
-from rescheduler.planning.policy import Circumstances, Destination, DrainOrder, Now, Policy, Surging
+from rescheduler.planning.policy import (
+    Circumstances,
+    Deadlines,
+    Destination,
+    DrainOrder,
+    Leftovers,
+    Now,
+    Policy,
+    Surging,
+)
 from rescheduler.planning.pool_shares import PoolShares
 from rescheduler.planning.quotas import Quotas
 from rescheduler.planning.replacements import Replacements
-from rescheduler.planning.rules.candidates import Groups, groups, starting_taints
+from rescheduler.planning.rules.candidates import Groups, groups, node_blockers, starting_taints
 from rescheduler.planning.rules.declared import Facts, Fate, PodRules, pod_rules
 from rescheduler.planning.rules.gangs import Gangs
 from rescheduler.planning.rules.leftovers import receivers, spot_first
@@ -115,12 +124,12 @@ def in_drain_order(names: Iterable[str], shared: "PlanningRound") -> tuple[str, 
     """Return the nodes *names*, which are sorted by requested CPU and name, in the order of *policy*.
 
     Nodes that have reached the maximum age come first. Nodes that are equal in the order of *policy* remain sorted by
-    requested CPU and name. Nodes that commitments pay anyway come after all others. Nodes with pods of the namespaces
-    `last` of *circumstances* come last.
+    requested CPU and name. Nodes that commitments pay anyway come after all others; they pay first for nodes that rules
+    keep. Nodes with pods of the namespaces `last` of *circumstances* come last.
     """
     names, circumstances = list(_in_order_of_policy(names, shared)), shared.circumstances
     if circumstances.prices.commitments:
-        parts = shared.worths.cover(names)
+        parts = shared.worths.cover(sorted(names, key=shared.is_kept))
         names.sort(key=parts.__contains__)
     if circumstances.last:
         names.sort(key=lambda name: _last(name, shared.snapshot, circumstances.last))
@@ -138,18 +147,6 @@ def _in_order_of_policy(names: Iterable[str], shared: "PlanningRound") -> Iterab
 
 def _last(node: str, snapshot: Snapshot, numbers: Mapping[str, int]) -> int:
     return max((numbers.get(pod.namespace, 0) for pod in snapshot.pods_on[node].values()), default=0)
-
-
-def order_end(
-    names: Iterable[str], snapshot: Snapshot, policy: Policy, circumstances: Circumstances
-) -> datetime | None:
-    """Return when the order of the nodes *names* changes by the time: one reaches the maximum age, a commitment ends.
-
-    Return None if it never does.
-    """
-    now = circumstances.now
-    ends = _next_expiry(names, snapshot, policy, now), circumstances.prices.next_end(now.date())
-    return min((end for end in ends if end is not None), default=None)
 
 
 def _next_expiry(names: Iterable[str], snapshot: Snapshot, policy: Policy, now: datetime) -> datetime | None:
@@ -307,7 +304,7 @@ class PlanningRound:
     quotas: Quotas
     owners: Owners | None  #: None: controllers are read before a drain
     surges: Surges | None  #: None: no pods are moved by rolling updates
-    order_until: datetime | None  #: the instant at which the drain order changes
+    order_until: datetime | None  #: the instant at which the drain order may change
     pending: PendingRoom
     worths: NodeWorths
     kind: DrainKind = DrainKind.TO_SPOT  #: of the plans that are made
@@ -350,9 +347,32 @@ class PlanningRound:
         stay = {pod.key for pod in self.plain.others(pods.values()) if rules.fate(pod) is Fate.STAYS}
         return [pod for key, pod in sorted(pods.items()) if key not in stay and not pod.cls.terminating]
 
+    def is_kept(self, node: str) -> bool:
+        """Return whether rules keep *node* or one of its pods, whatever there is room for.
+
+        Cooldowns and vetoes, which end soon, do not count.
+        """
+        table, circumstances = self.snapshot.nodes, replace(self.circumstances, cooling={}, vetoes={})
+        found = table.nodes[table.row[node]]
+        if found is not None and node_blockers(found, self.policy, circumstances):
+            return True
+        return any(map(self._is_kept, self.plain.others(self.snapshot.pods_on[node].values())))
+
+    def _is_kept(self, pod: Pod) -> bool:
+        fate, surges = self.pod_rules.fate(pod), self.surges
+        if isinstance(fate, Blocker):
+            return surges is None or not surges.lifts(pod, self.pod_rules.blockers(pod))
+        moves = fate is Fate.MOVES and self.policy.leftovers is not Leftovers.MOVE
+        return moves and self.pins.of(self.replacements.of(pod).cls) is not None
+
     def worth_of(self, node: str) -> MoveWorth:
         """Return what *node* is worth for the moves of its pods."""
         return self.worths.of(node, self.must_move)
+
+    def worth_of_plan(self, plan: Plan) -> MoveWorth:
+        """Return what the node of *plan* is worth for all moves of it, also of the pods that make room first."""
+        given = [self.snapshot.pods[str(placement.pod)] for each in plan.first for placement in each.placements]
+        return self.worths.of(plan.node, self.must_move, given=given)
 
     def removing(self, nodes: Sequence[str]) -> "PlanningRound":
         """Return the inputs for the removal of *nodes*, whose pods may go to any other node if the policy says so.
@@ -435,13 +455,19 @@ class PlanningRound:
         changed = replace(
             self, changes=self.snapshot.changes, minimum=counted, budgets=budgets, steps=steps, owners=owners
         )
-        return changed.in_order() if self.policy.drain_order is DrainOrder.WORTH else changed
+        by_pods = self.policy.drain_order is DrainOrder.WORTH or self.circumstances.prices.commitments
+        return changed.in_order() if by_pods else changed
 
     def in_order(self) -> "PlanningRound":
-        """Return the same with the on-demand nodes in drain order."""
+        """Return the same with the on-demand nodes in drain order, until that changes by the time."""
         cpu, row = self.snapshot.nodes.requested[:, CPU], self.snapshot.nodes.row
         names = sorted(self.groups.on_demand, key=lambda name: (int(cpu[row[name]]), name))
-        return replace(self, groups=replace(self.groups, on_demand=in_drain_order(names, self)))
+        deadlines, now, prices = Deadlines(), self.circumstances.now, self.circumstances.prices
+        ordered = in_drain_order(names, self.at(replace(self.circumstances, deadlines=deadlines)))
+        older = _next_expiry(ordered, self.snapshot, self.policy, now)
+        ends = older, prices.next_end(now.date()), deadlines.take()
+        until = min((end for end in ends if end is not None), default=None)
+        return replace(self, groups=replace(self.groups, on_demand=ordered), order_until=until)
 
     def planning(self, verdicts: Iterable[Verdict]) -> Planning:
         """Return the planning with these *verdicts* and the numbers of nodes."""
@@ -497,7 +523,7 @@ def new_round(
         quotas=Quotas(snapshot, node_groups.on_demand),
         owners=Owners(snapshot, policy) if policy.judge_controllers else None,
         surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),
-        order_until=order_end(node_groups.on_demand, snapshot, policy, circumstances),
+        order_until=None,
         pending=PendingRoom(),
         worths=NodeWorths(snapshot, filters, node_groups.spot.rows, counts, circumstances, policy.spot_pool_labels),
     )

@@ -225,6 +225,56 @@ def test_what_commitments_pay_follows_the_order(seed: int) -> None:
         assert planner.first_plan(known) == scratch.first_plan(known)
 
 
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+#: What keeps a node: fields of the node, and of its pod.
+KEPT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "no controller": ({}, {"owner": None}),
+    "an annotation of the pod": ({}, {"annotations": {SAFE_TO_EVICT: "false"}}),
+    "must not run on spot": ({}, {"nodeSelector": {ON_DEMAND: ""}}),
+    "an annotation of the node": ({"annotations": {"spot-rescheduler/do-not-drain": "true"}}, {}),
+}
+ONE_PAID = replace(KNOWN, prices=replace(PRICES, commitments=(Commitment(nodes=1),)))
+
+
+def one_kept(kept: str, other: str, cpu: str, node_fields: dict[str, Any], fields: dict[str, Any]) -> list[Manifest]:
+    """Return two on-demand nodes, of which one is *kept*; its pod requests *cpu*, and that of the other one 500m."""
+    nodes = [node(kept, ON_DEMAND, cpu="4", **node_fields), node(other, ON_DEMAND, cpu="4"), node("spot", cpu="16")]
+    pods = [pod("a-1", kept, cpu=cpu, **fields), pod("b-1", other, cpu="500m"), pod("b-2", "spot", cpu="100m")]
+    return [*nodes, *pods]
+
+
+@pytest.mark.parametrize(("node_fields", "fields"), KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize(("kept", "other"), [("od-1", "od-2"), ("od-2", "od-1")])
+@pytest.mark.parametrize("cpu", ["100m", "900m"])
+@pytest.mark.parametrize("drain_order", [DrainOrder.LEAST_REQUESTED, DrainOrder.WORTH, DrainOrder.COST])
+def test_commitments_pay_first_for_nodes_that_rules_keep(
+    kept: str, other: str, cpu: str, drain_order: DrainOrder, node_fields: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    planner = Planner(
+        snapshot(one_kept(kept, other, cpu, node_fields, fields)), Policy(drain_order=drain_order, min_worth=1.0)
+    )
+    assert list(planner.on_demand(ONE_PAID)) == [other, kept]
+    [plan] = planner.plan_all(ONE_PAID).plans
+    assert plan.node == other
+    assert planner.worths([other], ONE_PAID)[other].per_move == pytest.approx((0.04 - 0.0005) * MONTH)
+
+
+@pytest.mark.parametrize("drain_order", [DrainOrder.LEAST_REQUESTED, DrainOrder.WORTH])
+def test_what_commitments_pay_follows_what_rules_keep(drain_order: DrainOrder) -> None:
+    """The first node is kept for three hours, then by an edit of its pod: it is the one that a commitment pays for."""
+    for_hours = {"annotations": {"spot-rescheduler/do-not-drain": "3h"}, "created": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}
+    objects = [*one_kept("od-1", "od-2", "100m", for_hours, {}), pod("a-2", "spot", cpu="100m")]
+    cluster, policy = snapshot(objects), Policy(drain_order=drain_order, min_worth=1.0)
+    planner, found = Planner(cluster, policy), list[str]()
+    for value, hours in (("true", 2), ("true", 4), ("false", 5), ("true", 6)):
+        edited = snapshot([pod("a-1", "od-1", cpu="100m", annotations={SAFE_TO_EVICT: value})]).pods["default/a-1"]
+        cluster.upsert("Pod", replaced(edited, cls=cluster.pods[edited.key].cls))
+        known = replace(ONE_PAID, now=NOW + timedelta(hours=hours))
+        assert planner.plan_each(known) == Planner(cluster, policy).plan_each(known)
+        found += [plan.node for plan in planner.plan_all(known).plans]
+    assert found == ["od-2", "od-1", "od-2", "od-1"]
+
+
 def test_verdicts_follow_what_becomes_known() -> None:
     planner, policy = Planner(snapshot(CLUSTER), Policy(min_worth=10.0)), Policy(min_worth=10.0)
     for known in (KNOWN, replace(KNOWN, history=MoveHistory({"default/ReplicaSet/a": 100}, {}, {})), KNOWN):

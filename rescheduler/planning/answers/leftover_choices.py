@@ -6,10 +6,11 @@ one with the fewest moves: of few nodes the orders are searched, as far as the e
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import islice
+from operator import ge, lt
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -17,16 +18,15 @@ import numpy as np
 from predicates.local_results import Targets
 from predicates.nodes import Numbers
 from predicates.objects import Pod
+from rescheduler.planning.answers.leftover_values import FEW, Rank, Values
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.examined import Examined, examine
-from rescheduler.planning.money.worth import NOTHING, Value, value_of
+from rescheduler.planning.money.worth import NOTHING, Value
+from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.placement.packing import Effort, Placed, Stuck, WantedReasons
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.question import Attempt, Question, at_once
 from rescheduler.planning.rules.leftovers import rests
-
-#: For at most this many candidates the orders are searched, as long as effort is left.
-FEW: Final = 10
 
 #: Filter evaluations beyond first-fit for each question of the search, among few candidates and among many.
 EFFORT, _LITTLE_EFFORT = 200, 20
@@ -37,9 +37,6 @@ _A_SCORE: Final = 4
 #: A node that stays gives pods for a leftover: so many nodes are tried, and so many pods that are enough alone.
 _GIVERS, _SINGLE = 8, 3
 
-#: What the better of two choices has more of: value, then fewer moves.
-Rank: TypeAlias = tuple[Value, int]
-
 
 @dataclass(frozen=True, slots=True)
 class EmptiedNode:
@@ -47,7 +44,7 @@ class EmptiedNode:
 
     examined: Examined
     leftovers: tuple[Pod, ...]  #: of its incoming pods
-    value: Value
+    value: Value = NOTHING  #: if it is the only one, and its pods cost nothing on spot nodes
     given: tuple[Candidate, ...] = ()  #: what nodes that stay give before
 
     @property
@@ -67,9 +64,14 @@ class EmptiedNode:
 LeftoverChoice: TypeAlias = tuple[EmptiedNode, ...]
 
 
-def rank_of(choice: LeftoverChoice) -> Rank:
-    """Return how good a choice is: the better of two has the higher rank."""
-    return value_of(each.value for each in choice), -sum(each.moves for each in choice)
+def rank_of(choice: LeftoverChoice, values: Values) -> Rank:
+    """Return how good a choice is, as far as is known before its pods have places: the better one has the higher."""
+    return values.of([each.candidate.node for each in choice]), -sum(each.moves for each in choice)
+
+
+def _concerns_the_node(blocker: Blocker) -> bool:
+    """Return whether *blocker* keeps all pods: also those that a node gives which is not emptied."""
+    return blocker.pod is None and blocker.reason is not Reason.NOT_WORTH_IT
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,43 +104,60 @@ class _Sequence:
 
 
 class LeftoverSearch:
-    """The search for choices in the state of *attempt*, among the nodes of *values*, which stay after earlier plans.
+    """The search for choices in the state of *attempt*, among the nodes of *values*.
 
     Those *kept* are not emptied, and neither are those without leftovers, unless the choice is between *every* node.
     """
 
-    def __init__(self, attempt: Attempt, values: Mapping[str, Value], kept: Collection[str], *, every: bool) -> None:
+    def __init__(self, attempt: Attempt, values: Values, kept: Collection[str], *, every: bool) -> None:
         self._base, self._trial, self._effort = attempt.shared, attempt.trial, attempt.effort
         self._start = self._trial.savepoint()
-        self._shared = self._base.with_leftovers(set(self._base.groups.on_demand).difference(values))
+        self._shared = self._base.with_leftovers(set(self._base.groups.on_demand).difference(values.names))
         self._attempt = replace(attempt, shared=self._shared)
         self._first = _Sequence(attempt.remaining, self._base.minimum.spare - attempt.emptied)
-        examined, row_of = {name: examine(name, self._shared) for name in values}, self._base.snapshot.nodes.row
+        examined, row_of = {name: examine(name, self._shared) for name in values.names}, self._base.snapshot.nodes.row
         self._shared.room.filters.refresh(pod.cls for each in examined.values() for pod in each.incoming)
-        found = [self._node(each, values[name]) for name, each in examined.items() if name not in kept]
-        possible = (node for node in found if node is not None and self._first.allows(node))
+        found = [node for name, each in examined.items() if name not in kept and (node := self._node(each)) is not None]
+        values.judge([node.candidate.node for node in found])
+        found = [
+            replace(node, value=values.of([node.candidate.node], {node.candidate.node: Decimal(0)})) for node in found
+        ]
+        self._values, possible = values, (node for node in found if self._first.allows(node) and node.value != NOTHING)
         self._nodes = [node for node in possible if every or node.leftovers]
         self.few = len(self._nodes) <= FEW  #: whether the orders are searched
         self._most_effort = EFFORT if self.few else _LITTLE_EFFORT
         self._givers = {each.candidate.row: each for each in examined.values()}
-        never = {row_of[name] for name in values} - {node.candidate.row for node in self._nodes}
+        never = {row_of[name] for name in values.names} - {node.candidate.row for node in self._nodes}
         rows = [each for each in self._shared.room.targets.rows.tolist() if each not in self._base.groups.spot.rows_set]
         self._receivers = sorted(rows, key=lambda each: each not in never)
         self._complete: list[LeftoverChoice] = []
-        self._wanted = NOTHING  #: what further sequences have to be worth
+        self._wanted: tuple[Value, ...] = (NOTHING, NOTHING)  #: what further sequences have to be worth, in one way
         self._seen = set[tuple[frozenset[int], frozenset[int]]]()
         self._movable_on: dict[int, Sequence[Pod]] = {}
 
-    def _node(self, examined: Examined, value: Value) -> EmptiedNode | None:
-        """Return the node as a candidate, or None if it cannot be emptied, or saves nothing."""
+    def _node(self, examined: Examined) -> EmptiedNode | None:
+        """Return the node as a candidate, or None if it cannot be emptied."""
         pins, candidate = self._base.pins, examined.candidate
-        if examined.blockers or not candidate.movers or candidate.surges or value == NOTHING:
+        if examined.blockers or not candidate.movers or candidate.surges:
             return None
         moves = zip(candidate.movers, candidate.incoming, strict=True)
         leftovers = [(pod, new) for pod, new in moves if pins.of(new.cls) is not None]
         if any(rests(pod, self._base.policy, self._base.circumstances) for pod, _ in leftovers):
             return None
-        return EmptiedNode(examined, tuple(new for _, new in leftovers), value)
+        return EmptiedNode(examined, tuple(new for _, new in leftovers))
+
+    def _allowed(self, node: EmptiedNode, done: _Sequence) -> bool:
+        """Return whether *node* may be emptied after *done*, and commitments do not pay for it then."""
+        names = [each.candidate.node for each in (*done.choice, node)]
+        return done.allows(node) and self._values.costs(names)[names[-1]] != 0
+
+    def _rank_of(self, choice: LeftoverChoice) -> Rank:
+        return rank_of(choice, self._values)
+
+    def _bounds(self, choice: LeftoverChoice) -> tuple[Value, ...]:
+        """Return what *choice* is expected to save, and at most: if its pods cost nothing on spot nodes."""
+        names = [each.candidate.node for each in choice]
+        return self._values.of(names), self._values.of(names, dict.fromkeys(names, Decimal(0)))
 
     def choices(self) -> list[LeftoverChoice]:
         """Return the best choices that were found, the best first: of few nodes some, of many one."""
@@ -147,8 +166,8 @@ class LeftoverSearch:
         if self.few:
             self._go_on(self._first)
         else:
-            best = max(best, self._greedy(sorted(by_name, key=self._load)), key=rank_of)
-        return sorted([*self._complete, best], key=rank_of, reverse=True)
+            best = max(best, self._greedy(sorted(by_name, key=self._load)), key=self._rank_of)
+        return sorted([*self._complete, best], key=self._rank_of, reverse=True)
 
     def _go_on(self, done: _Sequence) -> None:
         """Empty further nodes after *done*, each in its turn, and note the sequences after which no other can be.
@@ -157,8 +176,8 @@ class LeftoverSearch:
         """
         state = done.emptied, done.stays
         left = [node for node in self._nodes if node.candidate.row not in done.emptied | done.stays]
-        possible = rank_of((*done.choice, *left))[0]
-        if state in self._seen or possible < self._wanted:
+        possible = self._bounds((*done.choice, *left))
+        if state in self._seen or all(map(lt, possible, self._wanted)):
             return
         self._seen.add(state)
         last, mark = True, self._trial.savepoint()
@@ -171,16 +190,16 @@ class LeftoverSearch:
                 last = False
                 self._go_on(replace(further, stays=further.stays | landed))
             self._trial.revert(mark)
-        if last and (value := rank_of(done.choice)[0]) >= self._wanted:
+        if last and any(map(ge, found := self._bounds(done.choice), self._wanted)):
             self._complete.append(done.choice)
-            self._wanted = value
+            self._wanted = tuple(map(max, found, self._wanted))
 
     def _next(self, done: _Sequence, left: Sequence[EmptiedNode]) -> Sequence[tuple[EmptiedNode, frozenset[int]]]:
         """Return which nodes may be emptied next, with the rows where their leftovers land.
 
         Those come first whose leftovers keep the fewest further nodes, then those without leftovers.
         """
-        landings = ((node, self._landings(node)) for node in left if done.allows(node))
+        landings = ((node, self._landings(node)) for node in left if self._allowed(node, done))
         found = [(node, rows) for node, rows in landings if rows is not None]
         return sorted(found, key=lambda each: (len(each[1] - done.stays), bool(each[0].leftovers), each[0].descending))
 
@@ -214,7 +233,7 @@ class LeftoverSearch:
         position = {node.candidate.row: number for number, node in enumerate(order)}
         receivers, done = sorted(self._receivers, key=lambda row: -position.get(row, len(order))), self._first
         for node in order:
-            if not self._effort.exhausted and node.candidate.row not in done.stays and done.allows(node):
+            if not self._effort.exhausted and node.candidate.row not in done.stays and self._allowed(node, done):
                 done = self._emptied(node, done, receivers) or done
         self._trial.revert(self._start)
         return done.choice
@@ -317,7 +336,7 @@ class LeftoverSearch:
     def _movable(self, row: int) -> Sequence[Pod]:
         """Return the pods that may be evicted from the node in *row*, and run on spot nodes, the smallest first."""
         examined = self._givers.get(row)
-        if examined is None or examined.candidate.surges or any(each.pod is None for each in examined.blockers):
+        if examined is None or examined.candidate.surges or any(map(_concerns_the_node, examined.blockers)):
             return ()
         movers, pins, of = examined.candidate.movers, self._base.pins, self._base.replacements.of
         kept = {*(each.pod for each in examined.blockers), *self._shared.volumes.together(movers)}

@@ -4,28 +4,20 @@ A choice of nodes (:mod:`rescheduler.planning.answers.leftover_choices`) is play
 scheduler's scoring. A node on which a leftover could land stays, and the search is repeated without it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from msgspec import structs
 
 from rescheduler.planning.answers.all_nodes import in_turn
-from rescheduler.planning.answers.leftover_choices import (
-    EFFORT,
-    FEW,
-    EmptiedNode,
-    LeftoverChoice,
-    LeftoverSearch,
-    Rank,
-    rank_of,
-)
+from rescheduler.planning.answers.leftover_choices import EFFORT, EmptiedNode, LeftoverChoice, LeftoverSearch, rank_of
+from rescheduler.planning.answers.leftover_values import FEW, Values
 from rescheduler.planning.answers.survival import Survival, longest_beginning
 from rescheduler.planning.examined import examine
-from rescheduler.planning.money.prices import PriceList, node_facts
-from rescheduler.planning.money.worth import NOTHING, Value, spot_share, unpaid, value_of
+from rescheduler.planning.forms import count
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Reason, Rejected, counted_on, in_steps
 from rescheduler.planning.placement.forecast import PLAYS, objection, with_forecast
 from rescheduler.planning.placement.packing import Effort, Stuck
@@ -52,8 +44,8 @@ def plan_leftovers(
     *,
     most: int | None,
     alone: Sequence[Plan] | None,
-) -> tuple[Plan, ...]:
-    """Return *plans* and those of further nodes, in the order in which they are carried out.
+) -> tuple[tuple[Plan, ...], Mapping[str, Blocker]]:
+    """Return *plans* and those of further nodes, in the order in which they are carried out, and what is not worth it.
 
     With *alone*, the plans in sequence without leftovers, of which *plans* are the first, nodes of few are chosen in
     place of theirs if more is freed so. At most *most* plans are added, all of them with forecasts. Of a group of
@@ -61,13 +53,14 @@ def plan_leftovers(
     """
     few = alone is not None and are_few(shared)
     if not few and most is not None and any(plan.placements for plan in plans):
-        return tuple(plans)
+        return tuple(plans), {}
     before = [plan for plan in plans if plan.surges or not plan.placements] if few else plans
     replaced = [plan for plan in alone or () if few and plan.node not in {each.node for each in before}]
     forecasts = shared.forecaster.effort(shared.policy.planning_timeout)
     terms = _Terms(shared, prices, survival, most, forecasts)
     found = _found(terms, before, replaced, every=few)
-    return (*before, *found[:most]) if any(plan.leftovers for plan in found) else tuple(plans)
+    chosen = (*before, *found[:most]) if any(plan.leftovers for plan in found) else tuple(plans)
+    return chosen, terms.unworthy
 
 
 def are_few(shared: PlanningRound) -> bool:
@@ -84,6 +77,7 @@ class _Terms:
     survival: Survival
     most: int | None  #: of the plans that are carried out; None: they are only displayed
     forecasts: Effort
+    unworthy: dict[str, Blocker] = field(default_factory=dict)  #: why nodes are not worth what others would give
 
 
 def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, every: bool) -> Sequence[Plan]:
@@ -91,12 +85,8 @@ def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, ev
 
     They are of nodes with leftovers, or of *every* node.
     """
-    shared, staying, values = terms.shared, frozenset[str](), _values(terms, plans)
-
-    def rank(some: Iterable[Plan]) -> Rank:
-        return value_of(values[plan.node] for plan in some), -sum(len(plan.moves) for plan in some)
-
-    effort, best = shared.effort(), replaced
+    shared, staying, values = terms.shared, frozenset[str](), Values(terms.shared, plans, terms.prices)
+    effort, best, rank = shared.effort(), replaced, values.rank(replaced)
     for _ in range(_PLAYED):
         own = Effort(effort.left * 3 // 4)
         effort.spend(own.left)
@@ -106,15 +96,16 @@ def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, ev
         effort.spend(-own.left)
         rejected = set[str]()
         for choice in choices:
-            if rank_of(choice) <= rank(best):
+            if rank_of(choice, values) <= rank:
                 break
             # What is carried out now finds the nodes without pods as they are: open, as long as nobody removes them.
             before = [plan for plan in plans if plan.placements or terms.most is None]
             with after(before, shared, Effort(EFFORT)) as attempt:
-                play = _Play(terms, attempt, plans, choice, few=few)
+                play = _Play(terms, attempt, plans, choice, values, few=few)
                 played = play.run()
             found, beyond = _surviving(played, plans, terms)
-            best = max(best, found, key=rank)
+            if (of_found := values.rank(found)) > rank:
+                best, rank = found, of_found
             rejected |= play.rejected | beyond
             if (few or terms.most is not None) and terms.forecasts.exhausted:
                 return best
@@ -122,18 +113,6 @@ def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, ev
             return best
         staying |= rejected
     return best
-
-
-def _values(terms: _Terms, plans: Sequence[Plan]) -> dict[str, Value]:
-    """Return what each of the nodes is worth that stay after *plans*; nothing if commitments pay for it."""
-    shared, prices = terms.shared, terms.prices
-    freed = dict.fromkeys(plan.node for plan in reversed(plans))
-    staying = [name for name in shared.groups.on_demand if name not in freed]
-    nodes = {name: node_facts(shared.snapshot, name, spot=False) for name in (*staying, *freed)}
-    costs = unpaid(nodes.values(), prices, shared.circumstances.now.date())
-    return {
-        name: NOTHING if costs.get(name) == 0 else (costs.get(name, Decimal(0)), 1, nodes[name].cpu) for name in staying
-    }
 
 
 def _surviving(
@@ -187,8 +166,16 @@ class _Play:
     """
 
     def __init__(
-        self, terms: _Terms, attempt: Attempt, plans: Sequence[Plan], choice: LeftoverChoice, *, few: bool
+        self,
+        terms: _Terms,
+        attempt: Attempt,
+        plans: Sequence[Plan],
+        choice: LeftoverChoice,
+        values: Values,
+        *,
+        few: bool,
     ) -> None:
+        self._values = values
         self._terms, self._displayed, self._few = terms, terms.most is None, few
         self._base, self._attempt, self._choice = terms.shared, attempt, choice
         self._leaving = {*(plan.node for plan in plans), *(each.candidate.node for each in choice)}
@@ -243,7 +230,7 @@ class _Play:
         if emptied.given and not self._follows(emptied.candidate, empties, steps, start):
             return None
         plan = replace(steps[-1], first=tuple(steps[:-1]))
-        return plan if not emptied.leftovers or self._pays(emptied, plan) else None
+        return plan if not emptied.leftovers or self._pays(plan) else None
 
     def _follows(self, candidate: Candidate, attempt: Attempt, steps: Sequence[Plan], start: int) -> bool:
         """Return whether the node can be emptied wherever the scheduler puts the pods that make room first.
@@ -288,10 +275,14 @@ class _Play:
         drained([within], attempt, keep=False)
         return within
 
-    def _pays(self, node: EmptiedNode, plan: Plan) -> bool:
-        """Return whether the node is worth more than what its pods, and those given for it, cost on spot nodes."""
-        money, snapshot = node.value[0], self._base.snapshot
-        spot = {snapshot.nodes.names[row] for row in self._base.groups.spot.rows_set}
-        facts = {each.node: node_facts(snapshot, each.node, spot=each.node in spot) for each in plan.moves}
-        share = spot_share(plan.moves, snapshot.pods.get, facts.get, self._terms.prices) if money else None
-        return share is None or share < money
+    def _pays(self, plan: Plan) -> bool:
+        """Return whether the node costs more than its pods, and those given for it, on spot nodes, and is worth it."""
+        least, currency = self._base.policy.min_worth, self._terms.prices.currency
+        blocker = self._base.worth_of_plan(plan).blocker(least, currency) if least and plan.first else None
+        if blocker is not None:
+            given = count(len(plan.moves) - len(plan.placements), "pod")
+            detail = f"with {given} that other nodes give to make room, {blocker.detail}"
+            self._terms.unworthy[plan.node] = replace(blocker, detail=detail)
+            return False
+        cost = self._values.costs([*self._found, plan.node])[plan.node]
+        return cost is None or cost > self._values.share(plan)
