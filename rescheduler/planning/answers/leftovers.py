@@ -182,9 +182,14 @@ class _Play:
         self._shared = self._base.with_leftovers(self._leaving)
         self._found: dict[str, Plan] = {}
         self.rejected = set[str]()  #: nodes that have to stay
+        self._attracting: dict[str, set[str]] = {}  # by node: on which nodes its leftovers could land instead
 
     def run(self) -> tuple[Plan, ...]:
-        """Return the plans that can be carried out. While none of the others can, the first of these stays."""
+        """Return the plans that can be carried out.
+
+        While none of the others can, those nodes stay on which leftovers of the first could land; if none could, it stays.
+        """
+        idle = 0
         while left := [each for each in self._choice if each.candidate.node in self._leaving - self._found.keys()]:
             before = len(self._found)
             for emptied in left:
@@ -192,8 +197,9 @@ class _Play:
                     return tuple(self._found.values())
                 self._try(emptied)
             if len(self._found) == before:
-                stay = left[: 1 if len(self.rejected) < _STAYING else None]
-                self.rejected |= {each.candidate.node for each in stay}
+                names, idle = [each.candidate.node for each in left], idle + 1
+                attracting = self._attracting.get(names[0], set()).intersection(names)
+                self.rejected |= set(names) if idle > _STAYING else attracting or {names[0]}
                 self._leaving -= self.rejected
                 self._shared = self._base.with_leftovers(self._leaving)
         return tuple(self._found.values())
@@ -267,6 +273,7 @@ class _Play:
             forecast = forecaster.forecast(plan)
             against = objection(plan, forecast, attempt.shared.policy)
             if against is not None and (not self._displayed or forecast.strayed or forecast.returned):
+                self._attracting[candidate.node] = set(forecast.strayed.values())
                 return None
             plan = with_forecast(plan, forecast)
         within = forecaster.within_shares(plan, attempt.moved)
