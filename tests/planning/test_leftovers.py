@@ -24,8 +24,8 @@ from rescheduler.planning.policy import Circumstances, Leftovers, Policy, Surviv
 from rescheduler.planning.waits import Cooldown
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import worths_of
-from tests.bench import freed
 from tests.bench import leftovers as bench
+from tests.bench.freed import cluster as generated
 from tests.planning.builders import (
     CIRCUMSTANCES,
     HOST,
@@ -298,7 +298,7 @@ def test_the_search_is_at_most_one_node_from_the_optimum_and_frees_never_less(se
 def test_a_node_on_which_leftovers_could_land_stays_and_not_the_one_that_gives_them() -> None:
     """In a cluster of many nodes. If the other one stayed, five nodes would be freed."""
     rng = Random(2042)
-    objects = bench.pinned(rng, freed.cluster(rng, nodes=rng.randint(2, 16)), rng.choice((0.2, 1 / 3, 0.6)))
+    objects = bench.pinned(rng, generated(rng, nodes=rng.randint(2, 16)), rng.choice((0.2, 1 / 3, 0.6)))
     for each in objects:
         if each["kind"] == "Node" and rng.random() < 0.4 and each["metadata"]["name"].startswith("od"):
             each["status"]["allocatable"]["cpu"] = str(rng.choice((4, 8, 16)))

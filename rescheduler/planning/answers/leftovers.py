@@ -187,7 +187,7 @@ class _Play:
     def run(self) -> tuple[Plan, ...]:
         """Return the plans that can be carried out.
 
-        While none of the others can, those nodes stay on which leftovers of the first could land; if none could, it stays.
+        While none of the others can, those nodes stay on which leftovers of the first could land, or else it.
         """
         idle = 0
         while left := [each for each in self._choice if each.candidate.node in self._leaving - self._found.keys()]:
