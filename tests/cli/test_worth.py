@@ -161,9 +161,9 @@ def test_without_prices_worths_are_computed_only_for_outputs_that_have_them(
 ) -> None:
     nodes, of = set(), NodeWorths.of
 
-    def counted(self: NodeWorths, node: str, pods: Callable[[str], Iterable[Pod]]) -> MoveWorth:
+    def counted(self: NodeWorths, node: str, pods: Callable[[str], Iterable[Pod]], **fields: Any) -> MoveWorth:
         nodes.add(node)
-        return of(self, node, pods)
+        return of(self, node, pods, **fields)
 
     monkeypatch.setattr(NodeWorths, "of", counted)
     monkeypatch.setitem(globals(), "FLAGS", [])

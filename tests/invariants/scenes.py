@@ -47,7 +47,7 @@ SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 OTHER: Final = "shop"  #: another namespace
 NODE_3: Final = "on-demand-3"
-PATIENCE: Final = 30.0  #: longer than the landing timeout and the tolerances together
+PATIENCE: Final = 45.0  #: longer than the landing timeout and the tolerances together, also on a busy machine
 
 INTERRUPTED: Final = "aws-node-termination-handler/spot-itn"
 
