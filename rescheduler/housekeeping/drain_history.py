@@ -18,7 +18,7 @@ from rescheduler.planning.controllers import Controller, ControllerReading, Cont
 from rescheduler.planning.debts import Debt, OpenDebt, owing, without_paid
 from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.memory import Memory, StoredSettings
-from rescheduler.planning.movements import OwnerWait, blocker, moved_recently
+from rescheduler.planning.movements import OwnerWait, blocker, created_since, moved_recently
 from rescheduler.planning.outcome import Blocker, DrainKind, Landed, Reason
 from rescheduler.planning.policy import LeaderFacts
 from rescheduler.planning.pools import PoolState
@@ -426,8 +426,7 @@ class DrainRecords:
             owners = {(controller.namespace, uid) for uid in debt.owner_uids}
             owners |= drain.states[controller].owners if controller in drain.states else set()
             pods = (pod for owned in facts.owned_by(owners).values() for pod in owned if pod.node_name != drain.node)
-            created = (instant(pod.creation_timestamp) for pod in pods if pod.deletion_timestamp is None)
-            moved[controller] = sum(at is not None and at >= since.replace(microsecond=0) for at in created)
+            moved[controller] = len(created_since(since, (pod for pod in pods if pod.deletion_timestamp is None)))
         return +moved
 
     def _stayed(self, drain: Drain) -> set[str]:

@@ -320,13 +320,21 @@ def _key(controller: Controller) -> str:
     return f"{controller.namespace}/{controller.uid}"
 
 
+def created_since(moment: datetime, pods: Iterable[Pod]) -> list[datetime]:
+    """Return when those of *pods* were created that are not older than *moment*.
+
+    The API server truncates the times to whole seconds.
+    """
+    created = (instant(pod.creation_timestamp) for pod in pods)
+    return [at for at in created if at is not None and at >= moment.replace(microsecond=0)]
+
+
 def _created_since(moment: datetime, now: datetime, pods: Sequence[Pod]) -> bool:
-    """Return whether any of *pods* was created between *moment* and *now*. The API server truncates to whole seconds.
+    """Return whether any of *pods* was created between *moment* and *now*.
 
     A pod that was created in the future shows that our clock is wrong, and not that it was created after *moment*.
     """
-    created = (instant(pod.creation_timestamp) for pod in pods)
-    return any(at is not None and moment.replace(microsecond=0) <= at <= now + CLOCK_SKEW for at in created)
+    return any(at <= now + CLOCK_SKEW for at in created_since(moment, pods))
 
 
 def _waiting(moves: ControllerMoves | None, now: datetime, *, begins: bool) -> str:

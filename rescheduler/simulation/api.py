@@ -19,6 +19,9 @@ _STRATEGIC: Final = "application/strategic-merge-patch+json"
 #: Seconds for which the pages of a list that follow can be read.
 _CONTINUE_SECONDS: Final = 300.0
 
+#: The number of paths that are parsed only once. Each pod has its own, so there are always new ones.
+_TARGETS: Final = 4096
+
 _PATH: Final = re.compile(
     r"/(?:api/(?P<core>v1)|apis/(?P<group>[^/]+)/(?P<version>[^/]+))"
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]))?"
@@ -37,7 +40,7 @@ class ApiServer:
         self.store = store
         self.deletion = SimulatedDeletion(store)
         self._version = version
-        self._targets: dict[str, Target] = {}  # by path
+        self._targets: dict[str, Target] = {}  # by path; at most _TARGETS
         self._pages: dict[str, tuple[float, list[bytes], str]] = {}
         self.custom: dict[str, ServedKind] = {}  #: kinds of custom resources, by plural
         #: Returns the object of a virtual resource, such as the Leases of kubelets, or None.
@@ -56,6 +59,8 @@ class ApiServer:
         if (known := self._targets.get(request.path)) is not None:
             return known
         if (found := self._found(request.path)) is not None:
+            if len(self._targets) >= _TARGETS:
+                self._targets.clear()
             self._targets[request.path] = found
         return found
 

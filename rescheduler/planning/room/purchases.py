@@ -93,8 +93,12 @@ class PurchaseSearch:
     _base: Planning
     _prices: PriceList
     _time_is_up: Callable[[], bool]
+    _saved: Decimal = field(init=False)  #: what the plan saves per month
     _planned: dict[Parts, SpotPurchase] = field(default_factory=dict)
     _complete: bool = True
+
+    def __post_init__(self) -> None:
+        self._saved = _saves(self._base, self._additions, self._additions.original, self._prices)
 
     def run(self, number: int, survive: Survive) -> Purchases:
         """Return the best *number* of purchases that save money, with the certificate for losses of *survive*.
@@ -233,8 +237,7 @@ class PurchaseSearch:
         assert added is not None
         before = {plan.node for plan in self._base.plans}
         frees = tuple(plan.node for plan in planning.plans if plan.node not in before)
-        saved_before = _saves(self._base, additions, additions.original, self._prices)
-        net = added.net_change_per_month(saved_before, saved) or _ZERO
+        net = added.net_change_per_month(self._saved, saved) or _ZERO
         return SpotPurchase(parts, planning, frees, added.cost_per_month or _ZERO, net)
 
     def _certified(self, purchase: SpotPurchase, survive: Survive, seconds: float) -> SpotPurchase:
